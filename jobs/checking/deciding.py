@@ -29,6 +29,9 @@ _PATIENCE = 4
 #: A change of compile time is taken for noise if it is less than this fraction of half its interval, unless it is large.
 #: Two passes of one commit on an H200, eight workers each, differed by up to 22 %, and by 31 % beside another GPU's work.
 _SUSPICIOUS, _LARGE = 0.6, math.log(1.25)
+#: A longer compile time is noise of the host if the CPU time of compiling shows less than this fraction of it: of three checks of
+#: one commit on an H200, a program compiled for 44 % longer than base's and used 18 % more CPU time.
+_SHOWN_BY_CPU = 0.5
 
 #: Metrics of compiling, and of running.
 OF_COMPILING = ("compile_cold_s", "compile_instructions")
@@ -52,13 +55,21 @@ SETTLED = (Need.NOTHING, Need.COMPARE_COMPILING)
 
 
 def need(
-    row: CellComparison, timed: int, compiled: int, is_acting: bool, alike: int = 0, *, is_told: bool = False
+    row: CellComparison,
+    timed: int,
+    compiled: int,
+    is_acting: bool,
+    alike: int = 0,
+    *,
+    is_told: bool = False,
+    cpu_change: float | None = None,
 ) -> Need:
     """Return the next step of a cell after `timed` rounds of timing and `compiled` rounds of compiling.
 
     `is_acting`: files differ that act at run time, so equal code proves nothing. `alike` is the number of rounds of the model
     under other configs in which the same dimensions changed in the same directions. `is_told`: the cell was decided before, with
     the same outcome. What has been measured of other cells since then moves its interval, but asks for no further round.
+    `cpu_change` is the logarithm of new's CPU time of compiling over base's, if it is known.
     """
     if row.outcome in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
         if (timed or compiled) >= _CONFIRMED:
@@ -73,7 +84,9 @@ def need(
         return Need.NOTHING  # its compile time would not change the verdict
     if lacks_compile_time(row.base) or lacks_compile_time(row.new):
         return Need.COMPARE_COMPILING if compiled <= _CONFIRMED else Need.NOTHING
-    return Need.COMPILE if any(_is_open(row, name, compiled) for name in OF_COMPILING) else Need.NOTHING
+    wall, instructions = OF_COMPILING
+    is_open = _is_open(row, wall, compiled, cpu_change) or _is_open(row, instructions, compiled)
+    return Need.COMPILE if is_open else Need.NOTHING
 
 
 def has_same_code(row: CellComparison) -> bool:
@@ -140,18 +153,24 @@ def _is_beyond_modes(row: CellComparison) -> bool:
     return is_one_sign and abs(near) >= _BEYOND_MODES and abs(math.log1p(wall.adjusted)) >= _BEYOND_MODES / 2
 
 
-def _is_open(row: CellComparison, name: str, rounds: int) -> bool:
-    """Return whether a metric of compiling differs by more than its smallest effect and more rounds may confirm that."""
+def _is_open(row: CellComparison, name: str, rounds: int, cpu_change: float | None = None) -> bool:
+    """Return whether a metric of compiling differs by more than its smallest effect and more rounds may confirm that.
+
+    A shorter time that is not clear yet asks for no round.
+    """
     judged = row.judged.get(name)
     if judged is None or judged.change is None or abs(judged.change) <= MIN_EFFECT[name]:
         return False
     if judged.verdict in CHANGES:
         return rounds < CONFIRMED_COMPILING
-    return judged.verdict is Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and _is_suspicious(judged)
+    return judged.verdict is Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and _is_suspicious(judged, cpu_change)
 
 
-def _is_suspicious(judged: Judged) -> bool:
+def _is_suspicious(judged: Judged, cpu_change: float | None) -> bool:
+    change = math.log1p(judged.adjusted or 0.0)
+    if cpu_change is not None and cpu_change < _SHOWN_BY_CPU * change:
+        return False
     likely = math.inf  # the noise may not be known yet
     if judged.low is not None and judged.high is not None:
         likely = _SUSPICIOUS * (math.log1p(judged.high) - math.log1p(judged.low)) / 2
-    return abs(math.log1p(judged.adjusted or 0.0)) >= min(likely, _LARGE)
+    return change >= min(likely, _LARGE)
