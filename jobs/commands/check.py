@@ -24,7 +24,9 @@ from analysis.reports.facts import Report, build_report
 from analysis.reports.markdown_report import code, markdown
 from analysis.rerun import NOTHING_AGAIN, as_check
 from collector.census.gpu_models import CensusError
+from collector.device import is_accelerator
 from collector.output_file import write_output
+from collector.settings import Settings
 from collector.vocabulary import Cell
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
@@ -234,8 +236,9 @@ def _with_commands(report: Report, check: Check) -> Report:
 #: Rows of the table of cells.
 _ROWS = 20
 #: Samples of a latency, unless --samples says otherwise. A night takes 30, but two processes of a program differ by more than the
-#: precision that more samples gain, and a check mostly waits for the GPU.
-_ROUNDS = 12
+#: precision that more samples gain. On a GPU device times decide, and a check mostly waits for the GPU: 6 are the fewest that
+#: give an interval, and half of the samples were a fifth of the time for which cells had the GPU alone.
+_ROUNDS, _ROUNDS_ON_GPU = 12, 6
 #: Calls of each form under the profiler in each of its two passes, for the same reason: a night takes 3.
 _PROFILE_CALLS = 2
 
@@ -304,7 +307,7 @@ def check_command(
         raise click.UsageError("name two refs, BASE and NEW, or an option with --against")
     context.with_resource(holding_for(selection.device, requested.execution.gpus))  # for all rounds
     began = time.monotonic()
-    requested = _with_defaults(context, requested)
+    requested = replace(requested, settings=replace(requested.settings, profile_calls=_PROFILE_CALLS))
     refs = (base, base) if against else (base, new)
     overlays = make_overlays(refs, repo, source, label, requested)
     from_base, from_new = (Path(of_side.execution.overlay) for _, of_side in overlays)
@@ -320,9 +323,7 @@ def check_command(
     require_cells(plan)
     for side in (of_base, of_new) if base else ():
         import_commits(repo, ["HEAD" if side.ref == "." else side.ref], side.names, storage.database)
-    # Both sides share the choices of autotuning, in a folder beside the bundles unless the user names one.
-    tuning = requested.settings.shared_tuning or str((storage.out / "tuning").resolve())
-    settings = replace(requested.settings, shared_tuning=tuning).with_models(plan.own_models)
+    settings = _of_rounds(context, requested.settings, storage, of_base.testbeds[0].device).with_models(plan.own_models)
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)
     check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time, other=against)
@@ -365,12 +366,13 @@ def _census(
     return CodeCensus((base, new), check.settings, is_alike, on_new, started)
 
 
-def _with_defaults(context: click.Context, requested: RequestedOptions) -> RequestedOptions:
-    """Return the requested options with fewer calls under the profiler, and fewer samples if the command line names no number."""
-    settings = replace(requested.settings, profile_calls=_PROFILE_CALLS)
-    if context.get_parameter_source("rounds") is ParameterSource.DEFAULT:
-        settings = replace(settings, rounds=_ROUNDS)
-    return replace(requested, settings=settings)
+def _of_rounds(context: click.Context, settings: Settings, storage: Storage, device: str) -> Settings:
+    """Return the settings of all rounds: choices of autotuning are shared, and samples are few unless a number is asked for."""
+    # Both sides share the choices, in a folder beside the bundles unless the user names one.
+    settings = replace(settings, shared_tuning=settings.shared_tuning or str((storage.out / "tuning").resolve()))
+    if context.get_parameter_source("rounds") is not ParameterSource.DEFAULT:
+        return settings
+    return replace(settings, rounds=_ROUNDS_ON_GPU if is_accelerator(device) else _ROUNDS)
 
 
 def _write(report: Report, answer: Answer, form: str, output: Path | None) -> None:
