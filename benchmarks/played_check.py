@@ -190,7 +190,7 @@ class _Play:
     def tell_under_way(self, head: str) -> None:
         self.tell(head)
 
-    def leave(self, cores: int) -> None:
+    def leave(self, cores: int, most: int | None = None) -> None:
         pass
 
     stand = go_on = lambda self: None

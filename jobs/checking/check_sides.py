@@ -346,15 +346,16 @@ class CodeCensus:
             for pool in self._pools:
                 pool.go_on()
 
-    def leave(self, cores: int) -> None:
-        """Leave this number of cores to the measured cells by generating fewer cells side by side.
+    def leave(self, cores: int, most: int | None = None) -> None:
+        """Leave this number of cores to the measured cells by generating fewer cells side by side, at `most` so many on a side.
 
         From the first time that cells are measured, the census yields to them on shared cores. Both sides go on with at least
         one cell.
         """
         left = sum(place.workers for place in self._places) // 2 - cores
         for pool in self._pools:
-            pool.workers = max(1, left // max(1, len(self._pools)))
+            workers = left // max(1, len(self._pools))
+            pool.workers = max(1, workers if most is None else min(workers, most))
             if cores and not self._gives_way:
                 pool.give_way()
         self._gives_way = self._gives_way or bool(cores and self._pools)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from collector.configs import parse_config
+from collector.settings import Settings
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Phase
 from collector.zoo.registry import select
 from collector.zoo.spec import ModelSpec
-from jobs.checking.check_sides import DEFAULT_MODELS, OtherOption, first_models, planned_check
+from jobs.census.census_pool import CensusPlace, CensusPool
+from jobs.checking.check_sides import DEFAULT_MODELS, CodeCensus, OtherOption, first_models, planned_check
 from jobs.requested_options import Selection
 from tests.factories import cell
 
@@ -32,6 +34,17 @@ def test_the_first_models_are_those_whose_libraries_are_imported_soonest():
     of_transformers = [model for model in models if model.suite == "huggingface"]
     assert first_models(of_transformers) == tuple(of_transformers)
     assert first_models(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("cores", "most", "workers"), [(0, None, 7), (5, None, 5), (5, 2, 2), (0, 9, 7), (99, None, 1)]
+)
+def test_the_census_leaves_cores_to_measured_cells_and_goes_on_with_few_at_first(tmp_path, cores, most, workers):
+    place = CensusPlace("H200", cache=tmp_path, workers=15)
+    census = CodeCensus((place, place), Settings())
+    census._pools = [CensusPool(place, Settings()) for _ in range(2)]
+    census.leave(cores, most)
+    assert [pool.workers for pool in census._pools] == [workers] * 2
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -145,10 +145,10 @@ class PlayedCensus:
 
     def __init__(self, other=(), unknown=(), ends_after=99, fails="", on_new=None, pauses=0):
         self.other, self.unknown, self.ends_after, self.fails = other, unknown, ends_after, fails
-        self.on_new, self.pauses, self.is_over = on_new or {}, pauses, False
+        self.on_new, self.pauses, self.is_over, self.most = on_new or {}, pauses, False, []
 
-    def leave(self, cores):
-        pass
+    def leave(self, cores, most=None):
+        self.most.append(most)
 
     def ask(self, cells, until):
         for number, item in enumerate(cells):
@@ -499,18 +499,21 @@ def test_the_first_cells_begin_before_the_census_has_answered(checked, monkeypat
     begun = []
     played = Played(slower={other: 1.2}, other=(other,))
     monkeypatch.setattr(played, "turn", lambda: iter(()))  # nothing ends before
-    check = checked(played, census=PlayedCensus(other=(other,), pauses=3), count=3, compares_compiling=False)
+    census = PlayedCensus(other=(other,), pauses=3)
+    check = checked(played, census=census, count=3, compares_compiling=False)
     monkeypatch.setattr(played, "stage_of", lambda _: Stage.TIMING if check.answers else Stage.COMPILE)
     take = check._take_answer
 
     def took(found):
         begun.append(list(played.turns))
+        assert set(census.most) == {rounds._LEAD} or len(begun) > 1, "what ends the census has the cores"
         take(found)
         monkeypatch.setattr(played, "turn", lambda: Played.turn(played))
 
     monkeypatch.setattr(check, "_take_answer", took)
     check.run()
     assert begun[0] == [(side, "time", model) for model in "01" for side in ("base", "new")]
+    assert census.most[-1] is None
     equal = "1" if other == "model0" else "0"
     assert (len(played.of(equal, "time")), len(played.of(other[-1], "time"))) == (2, 4)
     assert f"new: huggingface/model{equal} inference bfloat16 cuda bs8 default  pass" not in capsys.readouterr().err
