@@ -12,7 +12,7 @@ from typing import Any
 
 from collector.correctness.comparing import Agreement, checking, compare, held_once, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
-from collector.correctness.norms import Asking, asking_rms, asking_rmse, settle
+from collector.correctness.norms import Asking, asking_rms, asking_rmse, is_float, settle
 from collector.correctness.pytorch_accuracy import (
     EAGER_DIFFERS,
     NO_VERDICT,
@@ -25,6 +25,7 @@ from collector.correctness.pytorch_accuracy import (
 from collector.correctness.reference import Reference, Room, reference_of
 from collector.correctness.rows import Rows, jumping, part_jumps
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
+from collector.correctness.state import changed_inputs
 from collector.correctness.ties import FEW, LEAST_SHARE, NUDGES, Nudged, Ties, nudge, part_ties
 from collector.device import device_named
 from collector.failures import classify, hint_of_status, reason_of
@@ -37,6 +38,7 @@ from collector.vocabulary import (
     AHEAD_OF_TIME,
     BY_COSINE,
     CHECKED_BY,
+    MARKS,
     NEAREST,
     PYTORCH_CHECK,
     Cell,
@@ -52,6 +54,9 @@ _LARGEST_SHARE = 1e6
 _NO_TIES = "no_near_ties"
 #: The most outputs that are named in a detail, such as outputs that could not be compared or have other strides.
 _NAMED = 20
+#: Other inputs must move eager's output by so many times the program's error, and by so much of its size, before it counts that
+#: the program's moves less: the same edges of a graph in another order move a sum by rounding alone.
+_CLEAR, _MUCH = 10, 0.05
 #: The change of a tensor by another seed, over its size, up to which a reference may judge it although it draws other numbers.
 _HARDLY = 0.01
 _LOST = "{}: no longer what it was when it was compiled, and eager does not write to it: an earlier call did"
@@ -162,8 +167,10 @@ def _compare(
         subject.state.put_back()  # the reference is a copy of the model in this state
     subject.state.drop_rest()
     later = cache(partial(_later, subject, compiled, runs, made, is_library))
+    stale = cache(partial(_stale, outcome, subject, compiled, eager, made, is_told=not (is_library or seed_errors)))
     if let_go:
         later()
+        stale()
         let_go()
     found = reference_of(outcome, subject, room)
     _note_verdict(outcome, partial(_verdict, cell, eager, made, found, own_tolerance, room))
@@ -176,7 +183,7 @@ def _compare(
     )
     judge = _Judge(outcome, subject, room, tolerance, reference, slightly, lacked=found.lacked)
     _note(judge, judge.compare(eager, made), found.by)
-    _conclude(judge, eager, steady, later)
+    _conclude(judge, eager, steady, later, stale)
 
 
 def _is_judge(
@@ -237,13 +244,21 @@ def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:
         measurement.details[NO_VERDICT] = reason_of(error)
 
 
-def _conclude(judge: _Judge, eager: Snapshot, steady: Snapshot, later: Callable[[], _Later | None]) -> None:
-    """Compare the timed program's outputs that are not random (`steady`) and later calls, then require enough firm rows."""
+def _conclude(
+    judge: _Judge,
+    eager: Snapshot,
+    steady: Snapshot,
+    later: Callable[[], _Later | None],
+    stale: Callable[[], str | None],
+) -> None:
+    """Compare outputs that are not random (`steady`), later calls and other inputs, then require enough firm rows."""
     outcome = judge.outcome
     if outcome.measurement.status is Status.PASS and steady:
         judge.conclude(judge.compare({path: eager[path] for path in steady}, steady))
     if outcome.measurement.status is Status.PASS and (made := later()):
         judge.conclude(_agreement_later(judge, eager, made))
+    if outcome.measurement.status is Status.PASS and (problem := stale()):
+        _disagree(outcome, Status.FAIL_ACCURACY, problem)
     if outcome.measurement.status is Status.PASS and judge.share < LEAST_SHARE:
         _disagree(outcome, Status.ILL_CONDITIONED, judge.not_firm())
 
@@ -442,6 +457,45 @@ def _touched(runs: EagerRuns, made: Snapshot) -> str | None:
     left_alone = (path for path in made if path.startswith(STATE) and path not in runs.outputs)
     touched = next((path for path in left_alone if path.removesuffix(KIND) not in runs.written), None)
     return f"{touched}: the compiled program changes it, eager leaves it alone" if touched else None
+
+
+def _stale(
+    outcome: Outcome, subject: Subject, compiled: Callable[[], Any], eager: Snapshot, made: Snapshot, *, is_told: bool
+) -> str | None:
+    """Return a message on an output that other inputs move in eager and hardly in the program, or None.
+
+    A recorded graph that keeps the inputs of an earlier call is right as long as all calls have the same. Nothing is concluded
+    where other inputs tell nothing (`is_told` is false then), or if a form does not run with them.
+    """
+    own, details = subject.inputs, outcome.measurement.details
+    # Other tensors would lack the marks of a dynamic program, which runs at two sizes anyway.
+    if not is_told or outcome.measurement.cell.config.dynamic in MARKS:
+        return None
+    try:
+        with checking():
+            errors = _moves(made, eager)
+            sizes = dict(zip(errors, settle(asking_rms(eager[path]) for path in errors), strict=True))
+        others = zip(*(changed_inputs((own.args, own.kwargs)) for _ in range(2)), strict=True)
+        for for_eager, for_program in others:  # a call may write to its inputs
+            subject.place(replace(own, args=for_program[0], kwargs=for_program[1]))
+            by_program = _moves(subject.outputs(compiled), made)
+            subject.place(replace(own, args=for_eager[0], kwargs=for_eager[1]))
+            for path, move in _moves(subject.outputs(subject.eager), eager).items():
+                is_clear = max(_CLEAR * errors[path], _MUCH * sizes[path]) < move < math.inf
+                if is_clear and by_program[path] < move / 2:
+                    moves = f"move it by {move:.3g} in eager and by {by_program[path]:.3g} in the program"
+                    return f"{path}: other inputs {moves}, which keeps something of an earlier call"
+    except Exception as error:
+        details["no_other_inputs"] = reason_of(error)
+    finally:
+        subject.place(own)
+    return None
+
+
+def _moves(made: Snapshot, first: Snapshot) -> dict[str, float]:
+    """Return how far each floating output (RMSE) is from the first one; infinite if it is missing or has another shape."""
+    paths = [path for path, value in first.items() if is_float(value) and not path.startswith(STATE)]
+    return dict(zip(paths, settle(asking_rmse(made.get(path), first[path]) for path in paths), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

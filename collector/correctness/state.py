@@ -17,6 +17,48 @@ _CHUNK = 1 << 22
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+#: Inputs that are changed at most to find a program that keeps those of an earlier call.
+_CHANGED = 3
+
+
+def changed_inputs(inputs: Any) -> Iterator[Any]:
+    """Yield copies of a call's inputs in each of which one tensor has its values in other places, for a few of the tensors.
+
+    Values move by one along the last dimension that has several, so that all of them are in range. What may count or point stays
+    as it is: masks, integers in a row or in order. So do views and tensors that are given twice, since a program is compiled for
+    those.
+    """
+    leaves, form = _pytree.tree_flatten(inputs)
+    movable = [place for place, leaf in enumerate(leaves) if _is_movable(leaf, leaves)]
+    for place in movable[:_CHANGED]:
+        moved = torch.empty_like(leaves[place])
+        with torch.no_grad():
+            moved.copy_(_rolled(leaves[place]))
+        yield _pytree.tree_unflatten(
+            [*leaves[:place], moved.requires_grad_(leaves[place].requires_grad), *leaves[place + 1 :]], form
+        )
+
+
+def _is_movable(leaf: Any, leaves: Sequence[Any]) -> bool:
+    is_plain = type(leaf) is torch.Tensor and leaf.layout is torch.strided and not leaf.is_quantized
+    if not is_plain or leaf.numel() < 2 or leaf._is_view() or sum(one is leaf for one in leaves) > 1:
+        return False
+    if not (leaf.is_floating_point() or leaf.is_complex()):
+        rows = leaf.movedim(_last(leaf), -1) if leaf.dim() > 1 and leaf.dtype is not torch.bool else None
+        if rows is None or bool((rows[..., 1:] >= rows[..., :-1]).all()):
+            return False
+    return not torch.equal(_rolled(leaf.detach()), leaf.detach())
+
+
+def _last(leaf: torch.Tensor) -> int:
+    """Return the last dimension of several elements."""
+    return max(dimension for dimension, size in enumerate(leaf.shape) if size > 1)
+
+
+def _rolled(leaf: torch.Tensor) -> torch.Tensor:
+    return leaf.roll(1, _last(leaf))
+
+
 class State:
     """The state from which a model's calls start.
 

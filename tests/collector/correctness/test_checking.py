@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from collector.correctness.checking import check
 from collector.correctness.reference import Room
+from collector.correctness.state import changed_inputs
 from collector.measure.program import Subject, seed_everything
 from collector.process.outcome import Outcome
 from collector.templates import resolve_config
@@ -130,9 +132,90 @@ def test_a_program_that_keeps_memory_is_let_go_before_the_reference(keeps_memory
     let_go = (lambda: events.append("let go")) if keeps_memory else None
     outcome = check_of(subject, called, Room(hold), let_go=let_go)
     assert outcome.measurement.status is Status.PASS
-    # What three calls in a row make takes memory, too, beside a reference that takes most.
-    in_a_row = ["call"] * 3
-    assert events == ["call", *([*in_a_row, "let go", "reference"] if keeps_memory else ["reference", *in_a_row])]
+    # What three calls in a row, and one with other inputs, make takes memory, too, beside a reference that takes most.
+    further = ["call"] * 4
+    assert events == ["call", *([*further, "let go", "reference"] if keeps_memory else ["reference", *further])]
+
+
+def keeping(subject, number):
+    """A compiled program that keeps an input of its first call, as a recorded graph does that nobody copies it to."""
+    first = []
+
+    def call():
+        own = subject.inputs
+        first.append(own.args[number])
+        subject.place(replace(own, args=(*own.args[:number], first[0], *own.args[number + 1 :])))
+        try:
+            return subject.eager()
+        finally:
+            subject.place(own)
+
+    return call
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize(("number", "status"), [(0, Status.FAIL_ACCURACY), (1, Status.FAIL_ACCURACY), (2, Status.PASS)])
+def test_a_program_that_keeps_an_input_of_an_earlier_call_fails(phase, number, status):
+    class Embeds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(50, 16)
+
+        def forward(self, tokens, x, offset):
+            return self.table(tokens) * x + offset
+
+    given = torch.randint(50, (8, 12)), torch.randn(8, 12, 16), torch.zeros(16)
+    built = Built(Embeds(), given, {}, lambda out, _: out.square().mean(), None)
+    subject = Subject(Cell("tests", "tiny", phase, "float32", "cpu", 8, EAGER), built)
+    own = subject.inputs
+    found = outcome_of(subject, keeping(subject, number))
+    assert found.status is status, "all zeros are the same in every call"
+    assert status is Status.PASS or "other inputs move it by" in found.failure.message
+    assert subject.inputs == own
+    assert outcome_of(subject, subject.eager).status is Status.PASS
+
+
+def test_rounding_in_another_order_is_no_move():
+    subject = subject_of(Does(lambda _, x: x.sum(-1)))
+    assert not torch.equal(subject.eager(), subject.inputs.args[0].roll(1, 1).sum(-1))
+    assert outcome_of(subject, keeping(subject, 0)).status is Status.PASS
+
+
+def test_a_program_that_does_not_run_with_other_inputs_passes():
+    subject = subject_of(layer())
+    first = subject.inputs.args[0]
+
+    def call():
+        if subject.inputs.args[0] is not first:
+            raise RuntimeError("one input alone")
+        return subject.eager()
+
+    found = outcome_of(subject, call)
+    assert (found.status, found.details["no_other_inputs"]) == (Status.PASS, "RuntimeError: one input alone")
+
+
+def test_only_what_neither_counts_nor_points_is_changed():
+    tokens, wide = torch.tensor([[5, 2, 9], [1, 1, 4]]), torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    asking, shared = torch.randn(3, 1, requires_grad=True), torch.randn(3)
+    kept = {
+        "offsets": torch.tensor([[0, 2, 5], [0, 1, 7]]),
+        "lengths": torch.tensor([3, 1, 2]),
+        "mask": torch.tensor([[True, False]]),
+        "view": torch.randn(4, 4)[1:],
+        "constant": torch.ones(3, 3),
+        "one": torch.randn(1, 1),
+        "twice": [shared, shared],
+        "sparse": torch.eye(3).to_sparse(),
+    }
+    first = (tokens, kept, 5), {"wide": wide, "asking": asking}
+    moved = list(changed_inputs(first))
+    assert [one[0][0] is tokens for one in moved] == [False, True, True]
+    assert moved[0][0][0].tolist() == [[9, 5, 2], [4, 1, 1]]
+    assert all(one[0][1]["view"] is kept["view"] and one[0][2] == 5 for one in moved)
+    assert moved[1][1]["wide"].stride() == wide.stride()
+    assert torch.equal(moved[1][1]["wide"], wide.roll(1, 3))
+    assert moved[2][1]["asking"].requires_grad
+    assert moved[2][1]["asking"].flatten().tolist() == asking.flatten().roll(1).tolist()
 
 
 def test_a_model_that_remembers_is_compared_from_one_state():
