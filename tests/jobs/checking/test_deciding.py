@@ -28,6 +28,7 @@ def row(outcome="unchanged", statuses=("pass", "pass"), code_changed=True, witho
 
 
 SLOWER, FASTER, SAME = ("regressed", 0.1, 0.0), ("improved", -0.1, 0.0), ("unchanged", 0.0, 0.0)
+MUCH_SLOWER = ("regressed", 0.2, 0.0)
 OPEN, HOPELESS, NOISY = (("inconclusive", 0.1, more_runs) for more_runs in (3.0, math.inf, 10.0))
 UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, None), ("inconclusive", 0.3, None)
 
@@ -82,6 +83,10 @@ UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, None), ("inconclusive", 0.3, None
         (row("regressed", compiled_ms=SLOWER, compiled_kernel_ms=("regressed", 0.1, 0.9)), 1, 1, Need.TIME),
         (row("regressed", compiled_ms=FASTER, compiled_kernel_ms=SLOWER), 1, 1, Need.TIME),
         (row("inconclusive", compiled_ms=SLOWER, compiled_kernel_ms=("inconclusive", 0.1, 0.0)), 1, 1, Need.TIME),
+        # With other code a large one needs no witness; what hangs on other files does.
+        (row("regressed", compiled_ms=FASTER, compiled_kernel_ms=MUCH_SLOWER), 1, 1, Need.NOTHING),
+        (row("regressed", compiled_ms=FASTER, compiled_kernel_ms=MUCH_SLOWER, code_changed=None), 1, 1, Need.TIME),
+        (row("regressed", compiled_ms=FASTER, compiled_kernel_ms=("regressed", 0.2, 3.0)), 1, 1, Need.TIME),
         (row("improved", compiled_ms=("improved", -0.2, 0.0), compiled_kernel_ms=FASTER), 1, 1, Need.NOTHING),
     ],
 )
