@@ -25,8 +25,8 @@ def changed_inputs(inputs: Any) -> Iterator[Any]:
     """Yield copies of a call's inputs in each of which one tensor has its values in other places, for a few of the tensors.
 
     Values move by one along the last dimension that has several, so that all of them are in range. What may count or point stays
-    as it is: masks, integers in a row or in order. So do views and tensors that are given twice, since a program is compiled for
-    those.
+    as it is: masks, integers in a row or in order. So do parts of other tensors and tensors that are given twice, since a program
+    is compiled for those.
     """
     leaves, form = _pytree.tree_flatten(inputs)
     movable = [place for place, leaf in enumerate(leaves) if _is_movable(leaf, leaves)]
@@ -41,7 +41,9 @@ def changed_inputs(inputs: Any) -> Iterator[Any]:
 
 def _is_movable(leaf: Any, leaves: Sequence[Any]) -> bool:
     is_plain = type(leaf) is torch.Tensor and leaf.layout is torch.strided and not leaf.is_quantized
-    if not is_plain or leaf.numel() < 2 or leaf._is_view() or sum(one is leaf for one in leaves) > 1:
+    if not is_plain or leaf.numel() < 2 or sum(one is leaf for one in leaves) > 1:
+        return False
+    if leaf.nbytes != leaf.untyped_storage().nbytes():
         return False
     if not (leaf.is_floating_point() or leaf.is_complex()):
         rows = leaf.movedim(_last(leaf), -1) if leaf.dim() > 1 and leaf.dtype is not torch.bool else None

@@ -619,11 +619,10 @@ class Check:
         one = next((one for one in self._under_way.values() if job in one.jobs), None)
         if one is None:
             return
-        cpu_s = found.details.get("compile_thread_s")
-        if (
-            cpu_s and "compile_cold_s" in found.metrics and not has_cpp(found.cell)
-        ):  # compilers of C++ are other processes
-            self._compile_cpu_s[side.word, one.cell.cell_id].append(float(cpu_s))
+        # Compilers of C++ are other processes.
+        cpu_s = 0.0 if has_cpp(found.cell) else float(found.details.get("compile_thread_s", 0.0))
+        if cpu_s and "compile_cold_s" in found.metrics:
+            self._compile_cpu_s[side.word, one.cell.cell_id].append(cpu_s)
         one.measured.add(side.word)
         if one.is_timed:
             self._note_outputs(side, one.cell.cell_id, found)

@@ -201,7 +201,8 @@ def test_only_what_neither_counts_nor_points_is_changed():
         "offsets": torch.tensor([[0, 2, 5], [0, 1, 7]]),
         "lengths": torch.tensor([3, 1, 2]),
         "mask": torch.tensor([[True, False]]),
-        "view": torch.randn(4, 4)[1:],
+        "part": torch.randn(4, 4)[1:],
+        "repeated": torch.randn(4, 1).expand(4, 4),
         "constant": torch.ones(3, 3),
         "one": torch.randn(1, 1),
         "twice": [shared, shared],
@@ -211,7 +212,7 @@ def test_only_what_neither_counts_nor_points_is_changed():
     moved = list(changed_inputs(first))
     assert [one[0][0] is tokens for one in moved] == [False, True, True]
     assert moved[0][0][0].tolist() == [[9, 5, 2], [4, 1, 1]]
-    assert all(one[0][1]["view"] is kept["view"] and one[0][2] == 5 for one in moved)
+    assert all(one[0][1]["part"] is kept["part"] and one[0][2] == 5 for one in moved)
     assert moved[1][1]["wide"].stride() == wide.stride()
     assert torch.equal(moved[1][1]["wide"], wide.roll(1, 3))
     assert moved[2][1]["asking"].requires_grad
