@@ -397,7 +397,7 @@ class _Run:
                 shared.install()
         compiled = subject.compiled(effective)
         seed_everything()
-        begin, cpu_begin, thread_begin = time.monotonic(), time.process_time(), time.thread_time()
+        begin, cpu_begin = time.monotonic(), time.process_time()
         candidates = Path(self.settings.candidates, file_name(self.cell)) if self.settings.candidates else None
         with (
             held_between_compilations(lambda: self._holding("device", self._calls_need())),
@@ -410,7 +410,6 @@ class _Run:
         tuned = merged(tuning.spans, window)
         self.outcome.compile_windows |= {"tuning_s": tuned, "compile_cold_s": gaps(tuned, window)}
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
-        self.details["compile_thread_s"] = round(time.thread_time() - thread_begin - tuning.cpu_s, 3)
         with self._holding("device", self._calls_need()):
             if self.on_accelerator:
                 # The next calls record cudagraphs, whose allocations belong to the program.

@@ -447,14 +447,13 @@ _CHOOSING = (
 
 @dataclass(slots=True)
 class Tuning:
-    """The cost of tuning: spans on the monotonic clock that may overlap, instructions and CPU time of the thread that records.
+    """The cost of tuning: spans on the monotonic clock that may overlap, and instructions of the thread that began recording.
 
     `candidates` is the folder in which candidates of that thread are compiled, or None for Triton's usual one.
     """
 
     spans: list[Span] = field(default_factory=list)
     instructions: int = 0
-    cpu_s: float = 0.0
     candidates: Path | None = None
     thread: int = field(default_factory=threading.get_ident)
     can_count: bool = True
@@ -513,10 +512,9 @@ def _choosing(method: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         if _tuning is None or _depth.choosing:
             return method(*args, **kwargs)
-        begin, cpu_begin, count = time.monotonic(), time.thread_time(), _instructions(_tuning)
+        begin, count = time.monotonic(), _instructions(_tuning)
         # The folder is set by an environment variable, which acts in all threads: so only one thread sets it.
-        is_recording = threading.get_ident() == _tuning.thread
-        folder = _tuning.candidates if is_recording else None
+        folder = _tuning.candidates if threading.get_ident() == _tuning.thread else None
         _depth.choosing += 1
         try:
             with compiled_in(folder):
@@ -526,7 +524,6 @@ def _choosing(method: Callable[..., Any]) -> Callable[..., Any]:
             if _tuning is not None:
                 _tuning.spans.append((begin, time.monotonic()))
                 _tuning.instructions += count()
-                _tuning.cpu_s += (time.thread_time() - cpu_begin) * is_recording
 
     return timed
 
@@ -573,11 +570,9 @@ def _precompiled(precompile: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(precompile)
     def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        begin, cpu_begin = time.monotonic(), time.thread_time()
+        begin = time.monotonic()
         made = precompile(self, *args, **kwargs)
-        share = _note(self, begin, is_whole=False)
-        if _tuning is not None and threading.get_ident() == _tuning.thread:
-            _tuning.cpu_s += share * (time.thread_time() - cpu_begin)
+        _note(self, begin, is_whole=False)
         return made
 
     return timed
@@ -589,15 +584,12 @@ def _candidates(kernel: Any) -> int:
     return len(results) if isinstance(results, list) else 0
 
 
-def _note(kernel: Any, begin: float, *, is_whole: bool) -> float:
+def _note(kernel: Any, begin: float, *, is_whole: bool) -> None:
     """Record the time since `begin`, which a kernel took, as tuning: all of it, or the share of all configurations but one.
 
-    Inductor compiles the configurations of a kernel one after the other in one call, so only their sum is known. Return the
-    share.
+    Inductor compiles the configurations of a kernel one after the other in one call, so only their sum is known.
     """
     end, candidates = time.monotonic(), _candidates(kernel)
-    if _tuning is None or _depth.choosing or not (is_whole or candidates > 1):
-        return 0.0
-    share = 1.0 if is_whole else 1 - 1 / candidates
-    _tuning.spans.append((end - share * (end - begin), end))
-    return share
+    if _tuning is not None and not _depth.choosing and (is_whole or candidates > 1):
+        share = 1.0 if is_whole else 1 - 1 / candidates
+        _tuning.spans.append((end - share * (end - begin), end))

@@ -32,9 +32,6 @@ _PATIENCE = 4
 #: A change of compile time is taken for noise if it is less than this fraction of half its interval, unless it is large.
 #: Two passes of one commit on an H200, eight workers each, differed by up to 22 %, and by 31 % beside another GPU's work.
 _SUSPICIOUS, _LARGE = 0.6, math.log(1.25)
-#: A longer compile time is noise of the host if the CPU time of compiling shows less than this fraction of it: on an H200
-#: resnet18 took 56 % longer to compile on new than on base, with 19 % more CPU time, and 6 % less in the next check of both.
-_SHOWN_BY_CPU = 0.5
 
 #: Metrics of compiling, and of running.
 OF_COMPILING = ("compile_cold_s", "compile_instructions")
@@ -58,21 +55,13 @@ SETTLED = (Need.NOTHING, Need.COMPARE_COMPILING)
 
 
 def need(
-    row: CellComparison,
-    timed: int,
-    compiled: int,
-    is_acting: bool,
-    alike: int = 0,
-    *,
-    is_told: bool = False,
-    cpu_change: float | None = None,
+    row: CellComparison, timed: int, compiled: int, is_acting: bool, alike: int = 0, *, is_told: bool = False
 ) -> Need:
     """Return the next step of a cell after `timed` rounds of timing and `compiled` rounds of compiling.
 
     `is_acting`: files differ that act at run time, so equal code proves nothing. `alike` is the number of rounds of the model
     under other configs in which the same dimensions changed in the same directions. `is_told`: the cell was decided before, with
     the same outcome. What has been measured of other cells since then moves its interval, but asks for no further round.
-    `cpu_change` is the logarithm of new's CPU time of compiling over base's, if it is known.
     """
     if row.outcome in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
         if (timed or compiled) >= _CONFIRMED:
@@ -87,9 +76,7 @@ def need(
         return Need.NOTHING  # its compile time would not change the verdict
     if lacks_compile_time(row.base) or lacks_compile_time(row.new):
         return Need.COMPARE_COMPILING if compiled <= _CONFIRMED else Need.NOTHING
-    wall, instructions = OF_COMPILING
-    is_open = _is_open(row, wall, compiled, cpu_change) or _is_open(row, instructions, compiled)
-    return Need.COMPILE if is_open else Need.NOTHING
+    return Need.COMPILE if any(_is_open(row, name, compiled) for name in OF_COMPILING) else Need.NOTHING
 
 
 def has_same_code(row: CellComparison) -> bool:
@@ -156,7 +143,7 @@ def _is_beyond_modes(row: CellComparison) -> bool:
     return by_host >= _BEYOND_MODES / 2 or (row.code_changed is True and abs(near) >= _CERTAIN)
 
 
-def _is_open(row: CellComparison, name: str, rounds: int, cpu_change: float | None = None) -> bool:
+def _is_open(row: CellComparison, name: str, rounds: int) -> bool:
     """Return whether a metric of compiling differs by more than its smallest effect and more rounds may confirm that.
 
     A shorter time that is not clear yet asks for no round.
@@ -166,14 +153,11 @@ def _is_open(row: CellComparison, name: str, rounds: int, cpu_change: float | No
         return False
     if judged.verdict in CHANGES:
         return rounds < CONFIRMED_COMPILING
-    return judged.verdict is Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and _is_suspicious(judged, cpu_change)
+    return judged.verdict is Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and _is_suspicious(judged)
 
 
-def _is_suspicious(judged: Judged, cpu_change: float | None) -> bool:
-    change = math.log1p(judged.adjusted or 0.0)
-    if cpu_change is not None and cpu_change < _SHOWN_BY_CPU * change:
-        return False
+def _is_suspicious(judged: Judged) -> bool:
     likely = math.inf  # the noise may not be known yet
     if judged.low is not None and judged.high is not None:
         likely = _SUSPICIOUS * (math.log1p(judged.high) - math.log1p(judged.low)) / 2
-    return change >= min(likely, _LARGE)
+    return math.log1p(judged.adjusted or 0.0) >= min(likely, _LARGE)

@@ -6,18 +6,17 @@ differs is timed before the cells whose code is not known, which are compiled on
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from sqlalchemy import Engine
@@ -45,7 +44,7 @@ from jobs.pool.device_slots import off_quiet_cores
 from jobs.pool.gpu_scheduler import GpuScheduler, Job, Server
 from jobs.pool.runner import Pool, meter_of, scheduler_for, server_for
 from jobs.pool.session import Store, describe, memory_of, storing
-from jobs.pool.testbeds import Testbed, cell_variables, has_cpp
+from jobs.pool.testbeds import Testbed, cell_variables
 
 #: Rounds after which a cell that is still open waits until all other cells have had as many.
 _DEEP = 2
@@ -155,8 +154,6 @@ class Check:
     _takes_s: Callable[[Cell], float] = lambda _: 0.0
     #: The times of processes that compiled, as multiples of their estimated work.
     _paces: list[float] = field(default_factory=list)
-    #: By side and cell the CPU times of the thread that compiled, without tuning.
-    _compile_cpu_s: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
     #: Cells whose base passed without a check of its outputs, and cells whose new did not pass.
     unchecked: set[str] = field(default_factory=set)
     _wrong: set[str] = field(default_factory=set)
@@ -394,16 +391,10 @@ class Check:
                 bool(self.acting),
                 shown[change_of_model(row)] - timed,
                 is_told=self._told.get(cell_id) is row.outcome,
-                cpu_change=self._cpu_change(cell_id),
             )
             for cell_id, row in self.rows.items()
         }
         return needs | dict.fromkeys(self.unproven & needs.keys(), Need.TIME)
-
-    def _cpu_change(self, cell_id: str) -> float | None:
-        """Return the logarithm of new's CPU time of compiling over base's; None if it is not known."""
-        base, new = (self._compile_cpu_s.get((side.word, cell_id)) for side in (self.base, self.new))
-        return math.log(mean(new) / mean(base)) if base and new else None
 
     @property
     def unproven(self) -> set[str]:
@@ -619,10 +610,6 @@ class Check:
         one = next((one for one in self._under_way.values() if job in one.jobs), None)
         if one is None:
             return
-        # Compilers of C++ are other processes.
-        cpu_s = 0.0 if has_cpp(found.cell) else float(found.details.get("compile_thread_s", 0.0))
-        if cpu_s and "compile_cold_s" in found.metrics:
-            self._compile_cpu_s[side.word, one.cell.cell_id].append(cpu_s)
         one.measured.add(side.word)
         if one.is_timed:
             self._note_outputs(side, one.cell.cell_id, found)

@@ -137,12 +137,9 @@ def preload_for(cells: Iterable[Cell], device: str) -> Preload:
     for suite, model in dict.fromkeys((cell.suite, cell.model) for cell in cells):
         with suppress(ZooError):  # an unknown model fails in its own cell
             specs[find(suite, model)] = None
-    return preload_of_models(specs, device, has_cpp=device == CPU or any(map(has_cpp, cells)))
-
-
-def has_cpp(cell: Cell) -> bool:
-    """Return whether C++ code is compiled for a cell: its kernels on a CPU, or its wrapper."""
-    return cell.device == CPU or "cpp" in cell.config.name or "backend=" in cell.config.name
+    configs = {cell.config.name for cell in cells}
+    has_cpp = device == CPU or any("cpp" in name or "backend=" in name for name in configs)
+    return preload_of_models(specs, device, has_cpp)
 
 
 def preload_of_models(specs: Iterable[ModelSpec], device: str, has_cpp: bool) -> Preload:

@@ -21,17 +21,13 @@ from tests.collector.measure.tiny_cells import CELL, FEW, mean_square, measured_
 
 
 class Clock:
-    """The clock of the fakes, each of which takes a second, and half a second of the thread."""
+    """The clock of the fakes, each of which takes a second."""
 
     now = 0.0
 
     @classmethod
     def monotonic(cls):
         return cls.now
-
-    @classmethod
-    def thread_time(cls):
-        return cls.now / 2
 
     @classmethod
     def step(cls):
@@ -100,17 +96,16 @@ def inductor(monkeypatch):
     watch()
 
 
-def spent_s(action, cpu_s=None):
+def spent_s(action):
     with recorded() as tuning:
         action()
-    assert cpu_s is None or tuning.cpu_s == pytest.approx(cpu_s)
     return union_length(tuning.spans)
 
 
 @pytest.mark.usefixtures("inductor")
 def test_a_choice_counts_once_and_also_where_it_fails():
     tuner = CachingAutotuner()
-    assert spent_s(tuner.benchmark_all_configs, cpu_s=0.5) == pytest.approx(1)
+    assert spent_s(tuner.benchmark_all_configs) == pytest.approx(1)
     with pytest.raises(RuntimeError, match="no configuration"), recorded() as tuning:
         tuner.coordinate_descent_tuning()
     tuner.benchmark_all_configs()  # after the first call: nobody records
@@ -141,7 +136,7 @@ def test_what_is_chosen_among_is_compiled_where_other_cells_find_it(monkeypatch)
 @pytest.mark.parametrize(("configurations", "share"), [(1, 0.0), (5, 0.8)])
 def test_of_a_kernel_all_configurations_but_one_are_candidates(configurations, share):
     kernel, other = CachingAutotuner(configurations), LambdaFuture("a C++ kernel")
-    assert spent_s(kernel.precompile, cpu_s=share / 2) == pytest.approx(share)
+    assert spent_s(kernel.precompile) == pytest.approx(share)
     assert spent_s(lambda: AsyncCompile().wait([LambdaFuture(kernel), other])) == pytest.approx(share)
     assert spent_s(LambdaFuture(kernel).result) == pytest.approx(1), "it is awaited before the program is done"
     assert spent_s(other.result) == 0.0

@@ -42,13 +42,11 @@ class Played:
     `slower` and `compiling` multiply a model's latency and compile time on the new side, `other` are the models whose code
     differs, `wrong` those that compute something else there, `breaks` the graph breaks of a model there. It is interrupted
     once `ends_when` of it is true. A cell has compiled as soon as it began. The latencies of the first process that times a model
-    in `disturbed` are far off, and it measures again after its outcome. The CPU time of compiling is multiplied by `cpu`.
+    in `disturbed` are far off, and it measures again after its outcome.
     """
 
-    def __init__(
-        self, slower=(), compiling=(), other=(), wrong=(), breaks=(), ends_when=lambda _: False, disturbed=(), cpu=None
-    ):
-        self.disturbed, self.cpu = set(disturbed), cpu
+    def __init__(self, slower=(), compiling=(), other=(), wrong=(), breaks=(), ends_when=lambda _: False, disturbed=()):
+        self.disturbed = set(disturbed)
         self.slower, self.compiling, self.breaks = dict(slower), dict(compiling), dict(breaks)
         self.other, self.wrong, self.ends_when = other, wrong, ends_when
         self.tuned: set[str] = set()
@@ -94,8 +92,6 @@ class Played:
             self.done.append(("compile" if job.settings.code_only else "time", job.cell.model[-1]))
             measurement = self._measured(job.cell, job.server, self.ended, job.settings.code_only)
             code = {"code": Code(measurement.code_id, ()).to_json()} if measurement.code_id else {}
-            if self.cpu is not None:
-                measurement.details["compile_thread_s"] = 5.0 * (self.cpu if job.server == "new" else 1)
             if job.settings.unchecked:
                 measurement.details[CHECKED_BY] = UNCHECKED
             if job.cell.model in self.disturbed and not job.settings.code_only:
@@ -356,15 +352,6 @@ def test_compile_times_of_some_cells_of_equal_code_are_compared_at_the_end(check
     few = answer(check)[1]
     said = "compile time changed in 1 cell, not yet confirmed: raise --minutes"
     assert (few.exit_code, few.reason) == (3, said), "few rounds fail nothing"
-
-
-@pytest.mark.parametrize(("cpu", "rounds"), [(None, 4), (1.5, 4), (1.1, 1)])
-def test_a_longer_compile_time_is_measured_again_if_the_cpu_time_shows_it(checked, cpu, rounds):
-    played = Played(compiling={"model0": 1.5}, cpu=cpu)
-    played.tuned.update(item.model for item in CELLS)
-    check = checked(played, count=2)
-    check.run()
-    assert {side: played.of("0", "compile").count(side) for side in ("base", "new")} == {"base": rounds, "new": rounds}
 
 
 @pytest.mark.parametrize(
